@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lab.bench import chaos, service, topology
+from lab.bench import chaos, service, soak, topology
 from lab.bench.dataplane import bench as dataplane
 from lab.bench.handover import bench as handover
 from lab.bench.isqd import bench as isqd
@@ -26,6 +26,8 @@ class Bench:
     name: str
     about: str
     run: Callable[[bool, Callable[[str], None]], Report]
+    run_for: Callable[[bool, Callable[[str], None], float | None], Report] | None = None
+    """The same for a number of seconds, of those that can last as long as one likes."""
 
 
 BENCHES: tuple[Bench, ...] = (
@@ -43,9 +45,8 @@ BENCHES: tuple[Bench, ...] = (
     Bench("handover", "a large state that follows a train: stopped, copied ahead, and predicted", handover.run),
     Bench("service", "the coordinator under 200 events/s and 50 watchers: latency, nothing lost", service.run),
     Bench("machines", "sites on other machines: joins and departures a second", machines.run),
-    Bench(
-        "chaos", "1,000 seeded schedules of kills, pauses, cuts and moves on real processes: nothing lost", chaos.run
-    ),
+    Bench("chaos", "1,000 seeded schedules of trouble on real processes, two beds at once: nothing lost", chaos.run),
+    Bench("soak", "hours of load and changes: memory, disk, threads and open files stay flat", soak.run, soak.run),
     Bench("tcep", "mechanisms by demand, learning, a day of transitions, and what a transition takes", tcep.run),
 )
 

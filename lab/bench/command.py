@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from lab.bench import BENCHES, bench
+from lab.bench import BENCHES, Bench, bench
 from lab.bench.report import Figure, Report
 from lab.testbed.signals import in_order
+from meander.model.errors import InputError
+from meander.model.units import duration_ms
 
 commands = typer.Typer()
 
@@ -22,23 +25,36 @@ MISSED = 1
 def run(
     name: Annotated[str, typer.Argument(help="; ".join(f"{b.name}: {b.about}" for b in BENCHES), show_default=False)],
     quick: Annotated[bool, typer.Option("--quick", help="Fewer repeats, within a minute.")] = False,
+    duration: Annotated[
+        str | None, typer.Option("--for", help="How long, such as 2h, of those that can last: soak.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Run an experiment. Ends with exit code 1 when a target does not hold."""
     chosen = bench(name)
+    seconds = None if duration is None else duration_ms(duration) / 1000
+    if seconds is not None and chosen.run_for is None:
+        able = ", ".join(b.name for b in BENCHES if b.run_for is not None)
+        raise InputError(f"bench {name!r} takes as long as it takes; --for is for {able}")
     console = Console(stderr=True, highlight=False)
     with in_order():
         if console.is_terminal:
             with console.status("starting") as status:
-                report = chosen.run(quick, status.update)
+                report = _run(chosen, quick, status.update, seconds)
         else:
-            report = chosen.run(quick, lambda text: typer.echo(text, err=True))
+            report = _run(chosen, quick, lambda text: typer.echo(text, err=True), seconds)
     if as_json:
         typer.echo(json.dumps(report.as_json(), indent=2))
     else:
         _print(report)
     if not report.holds:
         raise typer.Exit(MISSED)
+
+
+def _run(chosen: Bench, quick: bool, progress: Callable[[str], None], seconds: float | None) -> Report:
+    if chosen.run_for is not None:
+        return chosen.run_for(quick, progress, seconds)
+    return chosen.run(quick, progress)
 
 
 def _print(report: Report) -> None:

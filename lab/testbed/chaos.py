@@ -11,9 +11,9 @@ import heapq
 import itertools
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.client import HTTPException
 from pathlib import Path
@@ -24,7 +24,8 @@ from lab.testbed.layout import HOME, layout
 from lab.testbed.links import Can
 from lab.testbed.process import ENDING_S
 from lab.testbed.process_test_bed import ProcessTestBed, ProcessTestBedError, process_test_bed
-from lab.testbed.schedule import Chances, Trouble, TroubleKind, brief, schedule
+from lab.testbed.proxies import Proxies
+from lab.testbed.schedule import PROXIED, Chances, Trouble, TroubleKind, brief, schedule
 from meander.lang.topology.reader import load
 
 ROWS_PER_S = 50.0
@@ -35,7 +36,10 @@ COMPARED = 25
 READY_S, FINISH_S = 600.0, 600.0
 """The time that starting everything may take, and the time without a new result after which results count as lost."""
 TICK_S = 0.05
-SLOW_MBPS = 1.0
+SLOW_BYTES_PER_S = 8_000.0
+LAG_S, JITTER_S = 0.1, 0.4
+BOUNDED = ("--channel-budget", "30KB")
+"""So little that a link may be cut for longer than what waits for it has room."""
 POLL_S, SETTLED_S = 0.5, 2.0
 UP_S = 120.0
 """The time for which trouble that ends a process, or fills its disk, waits for that process to be up."""
@@ -56,6 +60,8 @@ class ScheduleOutcome:
     verdict: world.Verdict = field(default_factory=lambda: world.Verdict(0, 0, 0, 0))
     recovery_s: float = 0.0
     """From the end of the trouble until the last result was there."""
+    standstill_s: float = 0.0
+    """The longest time without a new result while some were missing, after the trouble."""
     in_time: bool = True
 
     @property
@@ -67,7 +73,8 @@ class ScheduleOutcome:
         found = self.verdict
         return (
             f"{self.named}: {trouble}; of {found.expected:,} results lost {found.lost}, double {found.double}, "
-            f"wrong {found.wrong}; all there after {self.recovery_s:.0f} s"
+            f"wrong {found.wrong}; all there after {self.recovery_s:.0f} s, "
+            f"never {self.standstill_s:.1f} s without one"
         )
 
 
@@ -75,10 +82,17 @@ class Chaos:
     """A test bed with the world in it, on which schedules can be let loose one after the other."""
 
     def __init__(
-        self, found: ProcessTestBed, rows: world.SensorRows, can: Can, progress: Progress, shared: Path | None = None
+        self,
+        found: ProcessTestBed,
+        rows: world.SensorRows,
+        can: Can,
+        progress: Progress,
+        shared: Path | None = None,
+        queries: Collection[str] = tuple(world.QUERIES),
     ) -> None:
         """`shared` is where sites write results to that survive them, where they have replicas."""
         self.test_bed, self.rows, self.progress, self._shared = found, rows, progress, shared
+        self.queries = queries
         disks, replicas = found.disks is not None, shared is not None
         self.chances = Chances.of(found.layout, can, world.MOVABLE, world.RELINKED, disks=disks, replicas=replicas)
         self._undo: list[tuple[float, int, Callable[[], bool]]] = []
@@ -101,17 +115,17 @@ class Chaos:
             while waiting and waiting[0].at_s <= now:
                 trouble = waiting.pop(0)
                 begun += self._wait_for_target(trouble)
-                if self._make(trouble):
+                if self.make(trouble):
                     self.progress(str(trouble))
                     outcome.done[trouble.kind] += 1
-            self._bring_back(time.monotonic())
+            self.bring_back(time.monotonic())
             time.sleep(TICK_S)
         outcome.rows = self.rows.count
 
     def calm(self, outcome: ScheduleOutcome) -> None:
         """Brings everything back."""
         while self._undo:
-            self._bring_back(float("inf"))
+            self.bring_back(float("inf"))
             time.sleep(TICK_S)
         outcome.refused += sum(not asked.result() for asked in self._asked_for)
         self._asked_for.clear()
@@ -121,11 +135,12 @@ class Chaos:
         begun = moved = time.monotonic()
         if ended:
             self.rows.end()
-        seen = self._verdict(ended)
+        seen = self.verdict(ended)
         while not seen.is_good:
             time.sleep(POLL_S)
             self._check_alive()
-            now = self._verdict(ended)
+            now = self.verdict(ended)
+            outcome.standstill_s = max(outcome.standstill_s, time.monotonic() - moved)
             if now != seen:
                 seen, moved = now, time.monotonic()
             elif time.monotonic() - moved > FINISH_S:
@@ -134,14 +149,31 @@ class Chaos:
         outcome.recovery_s = time.monotonic() - begun
         if ended:
             time.sleep(SETTLED_S)  # something double could still come
-        outcome.verdict = self._verdict(ended)
+        outcome.verdict = self.verdict(ended)
 
-    def _verdict(self, ended: bool) -> world.Verdict:
+    def verdict(self, ended: bool) -> world.Verdict:
         total = world.Verdict(0, 0, 0, 0)
-        for query, (host, _) in world.SINKS.items():
-            results = self.test_bed.results(host) if host == HOME or self._shared is None else self._shared
-            total = total.plus(world.verdict(query, self.rows.count, results, ended=ended))
+        for query in self.queries:
+            total = total.plus(world.verdict(query, self.rows.count, self._results(query), ended=ended))
         return total
+
+    def keep(self) -> Path:
+        """Keeps what is there for inspection; gives the folder."""
+        return keep(self.test_bed, self.queries)
+
+    def results_bytes(self) -> int:
+        """The size of all results so far."""
+        folders = {self._results(query) for query in self.queries}
+        return sum(path.stat().st_size for folder in folders for path in folder.glob("*.jsonl"))
+
+    def _results(self, query: str) -> Path:
+        host, _ = world.SINKS[query]
+        return self.test_bed.results(host) if host == HOME or self._shared is None else self._shared
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether a repair is due later."""
+        return bool(self._undo)
 
     def _check_alive(self) -> None:
         for process in self.test_bed.processes.values():
@@ -152,7 +184,7 @@ class Chaos:
 
     # ---------------------------------------------------------------- trouble
 
-    def _make(self, trouble: Trouble) -> bool:
+    def make(self, trouble: Trouble) -> bool:
         """Says whether it could be made."""
         found, links, host = self.test_bed, self.test_bed.links, trouble.target[0]
         process = found.processes.get(host)
@@ -172,7 +204,7 @@ class Chaos:
             case TroubleKind.PAUSE if process is not None:
                 process.pause()
                 self._later(trouble.lasts_s, lambda: _done(process.resume))
-            case TroubleKind.SHIFT:
+            case TroubleKind.SHIFT | TroubleKind.JUMP:
                 found.shift(host, trouble.shift_ms)
                 self._later(trouble.lasts_s, lambda: _done(lambda: found.shift(host, 0)))
             case TroubleKind.FULL:
@@ -184,15 +216,34 @@ class Chaos:
                 a, b = trouble.target
                 links.cut(a, b)
                 self._later(trouble.lasts_s, lambda: _done(lambda: links.mend(a, b)))
-            case TroubleKind.SLOW if links is not None:
-                a, b = trouble.target
-                links.slow(a, b, SLOW_MBPS)
-                self._later(trouble.lasts_s, lambda: _done(lambda: links.slow(a, b, None)))
             case TroubleKind.MOVE:
                 self._asked_for.append(self._askers.submit(self._move, host))
             case TroubleKind.RELINK:
                 self._asked_for.append(self._askers.submit(self._relink, *trouble.target))
+            case kind if kind in PROXIED and links is not None and links.proxies is not None:
+                self._make_between(links.proxies, trouble)
         return True
+
+    def _make_between(self, proxies: Proxies, trouble: Trouble) -> None:
+        """Trouble on the way from one host to another."""
+        a, b = trouble.target
+        match trouble.kind:
+            case TroubleKind.BREAK:
+                proxies.break_off(a, b)
+            case TroubleKind.HALF_OPEN:
+                proxies.leave_half_open(a, b)
+            case TroubleKind.SLOW:
+                proxies.throttle(a, b, SLOW_BYTES_PER_S)
+                self._later(trouble.lasts_s, lambda: _done(lambda: proxies.throttle(a, b, None)))
+            case TroubleKind.LAG:
+                proxies.delay(a, b, LAG_S, JITTER_S)
+                self._later(trouble.lasts_s, lambda: _done(lambda: proxies.delay(a, b, 0.0, 0.0)))
+            case TroubleKind.ONE_WAY:
+                proxies.close_to(a, b, closed=True)
+                self._later(trouble.lasts_s, lambda: _done(lambda: proxies.close_to(a, b, closed=False)))
+            case TroubleKind.MUTE:
+                proxies.mute(a, b, mute=True)
+                self._later(trouble.lasts_s, lambda: _done(lambda: proxies.mute(a, b, mute=False)))
 
     def _wait_for_target(self, trouble: Trouble) -> float:
         """Lets a process come up that is to be ended: otherwise it might never get to run. Gives for how long."""
@@ -201,7 +252,7 @@ class Chaos:
         while kind in NEED_IT_UP and time.monotonic() - begun < UP_S:
             if self.test_bed.is_up(host) and (kind is not TroubleKind.LOSE or self.test_bed.has_replica(host)):
                 break
-            self._bring_back(time.monotonic())
+            self.bring_back(time.monotonic())
             time.sleep(TICK_S)
         return time.monotonic() - begun
 
@@ -219,7 +270,7 @@ class Chaos:
     def _later(self, after_s: float, what: Callable[[], bool]) -> None:
         heapq.heappush(self._undo, (time.monotonic() + after_s, next(self._numbers), what))
 
-    def _bring_back(self, now: float) -> None:
+    def bring_back(self, now: float) -> None:
         """Makes the repairs that are due; failed ones are tried again."""
         again = []
         while self._undo and self._undo[0][0] <= now:
@@ -281,6 +332,41 @@ class Plan:
         return schedule(seed, self.seconds, chances, self.every_s)
 
 
+@contextmanager
+def world_on_a_bed(
+    directory: Path,
+    can: Can,
+    progress: Progress,
+    *,
+    session_timeout_ms: int = 3_000,
+    disks: bool = False,
+    replicas: bool = False,
+    queries: Mapping[str, str] = world.QUERIES,
+) -> Iterator[Chaos]:
+    """A test bed on which the queries run. With `replicas` sites have some, and their disks are lost, too."""
+    topology = world.write_world(directory, replicas=replicas)
+    places = layout(load(topology).topology, {site: list(nodes) for site, nodes in world.SITES.items()})
+    with process_test_bed(
+        directory / "bed",
+        topology,
+        places,
+        can,
+        session_timeout_ms=session_timeout_ms,
+        disks=disks,
+        arguments=(*BOUNDED, "--functions", world.FUNCTIONS),
+    ) as found:
+        found.wait_ready(READY_S, progress)
+        for name, text in queries.items():
+            status, body = found.ask("POST", "/queries", {"text": text, "name": name})
+            if status >= 300:
+                raise ProcessTestBedError(f"query {name!r} was not taken: {body}")
+        progress("deploying")
+        found.wait_settled(queries, READY_S)
+        shared = world.shared_results(directory) if replicas else None
+        yield Chaos(found, world.SensorRows(directory), can, progress, shared, tuple(queries))
+        found.kill()  # everything is compared: nobody needs to leave in order
+
+
 def run(
     directory: Path,
     plan: Plan,
@@ -290,26 +376,15 @@ def run(
     session_timeout_ms: int = 3_000,
     disks: bool = False,
     replicas: bool = False,
+    queries: Mapping[str, str] = world.QUERIES,
 ) -> list[ScheduleOutcome]:
     """Schedules one after the other on one test bed; gives an outcome for each time that results were compared.
 
     It ends with the first one that is not good: what comes after it would say nothing. Results that are there then are
-    kept. With `replicas` sites have some, and their disks are lost, too.
+    kept.
     """
-    topology = world.write_world(directory, replicas=replicas)
-    places = layout(load(topology).topology, {site: list(nodes) for site, nodes in world.SITES.items()})
-    with process_test_bed(
-        directory / "bed", topology, places, can, session_timeout_ms=session_timeout_ms, disks=disks
-    ) as found:
-        found.wait_ready(READY_S, progress)
-        for name, text in world.QUERIES.items():
-            status, body = found.ask("POST", "/queries", {"text": text, "name": name})
-            if status >= 300:
-                raise ProcessTestBedError(f"query {name!r} was not taken: {body}")
-        progress("deploying")
-        found.wait_settled(world.QUERIES, READY_S)
-        shared = world.shared_results(directory) if replicas else None
-        chaos = Chaos(found, world.SensorRows(directory), can, progress, shared)
+    options = {"session_timeout_ms": session_timeout_ms, "disks": disks, "replicas": replicas}
+    with world_on_a_bed(directory, can, progress, **options, queries=queries) as chaos:  # type: ignore[arg-type]
         outcomes: list[ScheduleOutcome] = []
         begun = time.monotonic()
         for first in range(0, len(plan.seeds), plan.compared):
@@ -323,10 +398,9 @@ def run(
             try:
                 chaos.compare(outcome, ended=seeds[-1] == plan.seeds[-1])
             except ProcessTestBedError as error:
-                raise ProcessTestBedError(f"{error}\nall of it is kept in {keep(found, world.QUERIES)}") from None
+                raise ProcessTestBedError(f"{error}\nall of it is kept in {chaos.keep()}") from None
             progress(str(outcome))
             if not outcome.verdict.is_good:
-                progress(f"{outcome.named}: all of it is kept in {keep(found, world.QUERIES)}")
+                progress(f"{outcome.named}: all of it is kept in {chaos.keep()}")
                 break
-        found.kill()  # everything is compared: nobody needs to leave in order
         return outcomes

@@ -13,11 +13,12 @@ import secrets
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Flag, auto
 
 from lab.testbed.layout import Layout, LayoutLink
+from lab.testbed.proxies import Proxies
 from meander.model.errors import InputError
 
 LEAST_BURST = 16_000
@@ -79,15 +80,21 @@ def _tc(namespace: str, interface: str, *discipline: str) -> bool:
 class NamespaceLinks:
     """The namespaces of one test bed. `close` removes everything."""
 
-    def __init__(self, layout: Layout, can: Can, loss_percent: float = 0.0) -> None:
-        """`loss_percent` is for links that have none of their own."""
+    def __init__(
+        self, layout: Layout, can: Can, loss_percent: float = 0.0, ports: Mapping[str, Sequence[int]] | None = None
+    ) -> None:
+        """`loss_percent` is for links that have none of their own; `ports` are those of each host that have proxies."""
         self.layout, self.can, self.loss_percent = layout, can, loss_percent
+        self.proxies: Proxies | None = None
+        """What connections between hosts go through, where there are ports."""
         self._mark = secrets.token_hex(2)
         self._numbers = {host: n for n, host in enumerate(layout.hosts, 1)}
         self._cables: dict[frozenset[str], _Cable] = {}
         self._cut: set[tuple[str, str]] = set()
         try:
             self._lay()
+            if ports is not None:
+                self.proxies = self._proxied(ports)
         except BaseException:
             self.close()
             raise
@@ -99,6 +106,10 @@ class NamespaceLinks:
 
     def address(self, host: str) -> str:
         return f"10.77.0.{self._numbers[host]}"
+
+    def gate(self, host: str) -> str:
+        """Where proxies find a host: its address leads to the proxies."""
+        return f"10.79.0.{self._numbers[host]}"
 
     def command(self, host: str, command: Iterable[str]) -> list[str]:
         """The command that runs another one on a host."""
@@ -121,6 +132,8 @@ class NamespaceLinks:
         self._shape(cable, cable.link.bandwidth_mbps if bandwidth_mbps is None else bandwidth_mbps)
 
     def close(self) -> None:
+        if self.proxies is not None:
+            self.proxies.close()
         for host in self.layout.hosts:
             _run("ip", "netns", "del", self.namespace(host), check=False)
 
@@ -131,11 +144,27 @@ class NamespaceLinks:
             name = self.namespace(host)
             _run("ip", "netns", "add", name)
             _run("ip", "-n", name, "link", "set", "lo", "up")
-            _run("ip", "-n", name, "addr", "add", f"{self.address(host)}/32", "dev", "lo")
+            for each in (self.address(host), self.gate(host)):
+                _run("ip", "-n", name, "addr", "add", f"{each}/32", "dev", "lo")
             _run("ip", "netns", "exec", name, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")
         for number, link in enumerate(self.layout.links):
             self._lay_cable(number, link)
         self._route()
+
+    def _proxied(self, ports: Mapping[str, Sequence[int]]) -> Proxies:
+        for host in self.layout.hosts:
+            for other in (o for o in self.layout.hosts if o != host):
+                _run("ip", "-n", self.namespace(host), "addr", "add", f"{self.address(other)}/32", "dev", "lo")
+        usual = (lambda a, b: 0.0) if Can.LATENCY in self.can else self._latency_s
+        return Proxies(list(self.layout.hosts), self.namespace, self.address, self.gate, ports, usual)
+
+    def _latency_s(self, a: str, b: str) -> float:
+        """One way, along the path of least latency."""
+        hops, at, found_ms = self.layout.next_hops(), a, 0.0
+        while at != b:
+            found_ms += self._cable(at, hops[at, b]).link.latency_ms
+            at = hops[at, b]
+        return found_ms / 1000
 
     def _lay_cable(self, number: int, link: LayoutLink) -> None:
         ends = (f"w{number}a", f"w{number}b")
@@ -186,9 +215,10 @@ class NamespaceLinks:
                     continue
                 where = ["ip", "-n", self.namespace(host), "route"]
                 hop = hops.get((host, goal))
-                if hop is None:
-                    _run(*where, "del", f"{self.address(goal)}/32", check=False)
-                    continue
-                cable = self._cable(host, hop)
-                via = cable.addresses[cable.link.ends.index(hop)]
-                _run(*where, "replace", f"{self.address(goal)}/32", "via", via, "src", self.address(host))
+                for address in (self.address, self.gate):
+                    if hop is None:
+                        _run(*where, "del", f"{address(goal)}/32", check=False)
+                        continue
+                    cable = self._cable(host, hop)
+                    via = cable.addresses[cable.link.ends.index(hop)]
+                    _run(*where, "replace", f"{address(goal)}/32", "via", via, "src", address(host))

@@ -10,7 +10,11 @@ import ctypes
 import os
 import socket
 import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
 
+T = TypeVar("T")
 CLONE_NEWNET = 0x40000000
 CHUNK = 65536
 
@@ -48,6 +52,21 @@ class PortForward:
             return
         threading.Thread(target=_copy, args=(outside, inside), daemon=True).start()
         _copy(inside, outside)
+
+
+def entered(namespace: str, what: Callable[[], T]) -> T:
+    """The result of a call that is made inside a namespace, by a thread of its own; passes on its errors."""
+    found: Future[T] = Future()
+
+    def call() -> None:
+        try:
+            _enter(namespace)
+            found.set_result(what())
+        except BaseException as error:
+            found.set_exception(error)
+
+    threading.Thread(target=call, name="inside", daemon=True).start()
+    return found.result()
 
 
 def _enter(namespace: str) -> None:

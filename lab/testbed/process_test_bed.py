@@ -15,7 +15,7 @@ import json
 import shutil
 import socket
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException
@@ -56,7 +56,9 @@ class ProcessTestBed:
     """Of this machine, where the coordinator's API is."""
     session_timeout_ms: int
     disks: Disks | None = None
-    """Of the sites, where they can be full."""
+    """Of all hosts, where they can be full."""
+    arguments: Sequence[str] = ()
+    """More arguments of the coordinator and of all sites."""
     processes: dict[str, Process] = field(default_factory=dict)
 
     @property
@@ -78,7 +80,7 @@ class ProcessTestBed:
         return self.home.results if host == HOME else self.directory / host / "results"
 
     def fill(self, site: str) -> None:
-        """The disk of a site has no more room."""
+        """The disk of a host has no more room."""
         assert self.disks is not None, "this bed has no disks of its own"
         self.disks.fill(self.directory / site)
 
@@ -244,13 +246,15 @@ class ProcessTestBed:
         rpc = [] if self.links is None else ["--rpc-listen", f"{self.links.address(HOME)}:{RPC_PORT}"]
         port = self.port if self.links is None else API_PORT
         session_timeout = ["--session-timeout", f"{self.session_timeout_ms}ms"]
-        return ["up", "--dir", str(self.home.directory), "--port", str(port), *where, *rpc, *session_timeout]
+        more = [*session_timeout, *self.arguments]
+        return ["up", "--dir", str(self.home.directory), "--port", str(port), *where, *rpc, *more]
 
     def _site(self, site: str) -> list[str]:
         join = self.url if self.links is None else f"http://{self.links.address(HOME)}:{API_PORT}"
         listen = [] if self.links is None else ["--listen", f"{self.links.address(site)}:{RPC_PORT}"]
         names = ["--name", site, "--nodes", ",".join(self.layout.hosts[site])]
         more = ["--directory", str(self.directory / site), "--master", "local[1]", "--memory", DRIVER_MEMORY]
+        more += self.arguments
         return ["site", "--join", join, *names, *more, *listen]
 
 
@@ -265,6 +269,7 @@ def process_test_bed(
     port: int = 0,
     loss_percent: float = 0.0,
     disks: bool = False,
+    arguments: Sequence[str] = (),
 ) -> Iterator[ProcessTestBed]:
     """A test bed whose processes were started; everything ends with the block.
 
@@ -273,17 +278,18 @@ def process_test_bed(
     if (directory / HOME).exists():
         raise InputError("a test bed was here already; choose another directory, or remove it", str(directory))
     with in_order(), contextlib.ExitStack() as stack:
+        bed_disks = Disks(directory / host for host in layout.hosts) if disks else None
+        if bed_disks is not None:
+            stack.callback(bed_disks.close)
         create(directory / HOME, topology)
-        links = NamespaceLinks(layout, can, loss_percent) if Can.CUT in can else None
+        ports = {host: (API_PORT, RPC_PORT) if host == HOME else (RPC_PORT,) for host in layout.hosts}
+        links = NamespaceLinks(layout, can, loss_percent, ports) if Can.CUT in can else None
         if links is not None:
             stack.callback(links.close)
             hole = PortForward(links.namespace(HOME), (links.address(HOME), API_PORT), port)
             stack.callback(hole.close)
             port = hole.port
-        found = ProcessTestBed(directory, layout, links, port or _free_port(), session_timeout_ms)
-        if disks:
-            found.disks = Disks(directory / site for site in layout.sites)
-            stack.callback(found.disks.close)
+        found = ProcessTestBed(directory, layout, links, port or _free_port(), session_timeout_ms, bed_disks, arguments)
         stack.callback(found.kill)
         stack.callback(deafen)  # before the first of the above is undone
         found.start()

@@ -26,6 +26,8 @@ LASTING, SECOND = 0.2, 0.3
 """The share of it that does, and of schedules that have a second trouble."""
 SHIFT_MS = 800
 """By how much a clock may be off: two that are off in opposite directions still agree well enough to join."""
+JUMP_MS = 3_600_000
+"""By how much it may jump: whoever is so far off is let in again when it is back."""
 
 
 LOST = 3
@@ -47,13 +49,40 @@ class TroubleKind(StrEnum):
     FULL = "full"
     """A disk on which there is no room."""
     SHIFT = "shift"
-    """A clock that jumps, and jumps back."""
+    """A clock that jumps a little, and jumps back."""
+    JUMP = "jump"
+    """A clock that is wrong by an hour, and right again."""
+    LAG = "lag"
+    """What goes between two hosts takes longer, and not equally long."""
+    BREAK = "break"
+    """Connections between two hosts are reset in the middle of a message."""
+    HALF_OPEN = "half_open"
+    """Connections between two hosts of which one end knows nothing any more."""
+    ONE_WAY = "one_way"
+    """A host does not reach another one, which reaches it."""
+    MUTE = "mute"
+    """What a host sends to another one is lost; what that sends comes."""
     MOVE = "move"
     RELINK = "relink"
 
 
 CHANGES = (TroubleKind.MOVE, TroubleKind.RELINK)
-CARDS = {TroubleKind.PAUSE: 14, TroubleKind.CUT: 13, TroubleKind.FULL: 6, TroubleKind.SHIFT: 5, TroubleKind.SLOW: 5}
+ONE_SIDED = (TroubleKind.ONE_WAY, TroubleKind.MUTE)
+PROXIED = (TroubleKind.SLOW, TroubleKind.LAG, TroubleKind.BREAK, TroubleKind.HALF_OPEN, *ONE_SIDED)
+"""Trouble that proxies between hosts make."""
+CARDS = {
+    TroubleKind.PAUSE: 7,
+    TroubleKind.CUT: 6,
+    TroubleKind.FULL: 5,
+    TroubleKind.SHIFT: 3,
+    TroubleKind.JUMP: 3,
+    TroubleKind.SLOW: 3,
+    TroubleKind.LAG: 3,
+    TroubleKind.BREAK: 4,
+    TroubleKind.HALF_OPEN: 3,
+    TroubleKind.ONE_WAY: 3,
+    TroubleKind.MUTE: 3,
+}
 """Besides these a deck has a kill of every host and one more, and three processes that are told to end: one that starts
 again with its Spark takes longer than all the rest."""
 
@@ -102,23 +131,24 @@ class Chances:
     ) -> Chances:
         host_links, sites = tuple(w.ends for w in layout.links) if Can.CUT in can else (), tuple(layout.sites)
         hosts, places = (HOME, *sites), (tuple(nodes), tuple(links))
-        return Chances(hosts, host_links, *places, sites if disks else (), sites if replicas else ())
+        return Chances(hosts, host_links, *places, hosts if disks else (), sites if replicas else ())
 
     @property
     def kinds(self) -> list[TroubleKind]:
         """The kinds of trouble that are possible here."""
-        found = [TroubleKind.KILL, TroubleKind.RESTART, TroubleKind.PAUSE, TroubleKind.SHIFT, TroubleKind.MOVE]
-        found += [TroubleKind.CUT, TroubleKind.SLOW] if self.host_links else []
+        found = [TroubleKind.KILL, TroubleKind.RESTART, TroubleKind.PAUSE, TroubleKind.SHIFT, TroubleKind.JUMP]
+        found += [TroubleKind.MOVE]
+        found += [TroubleKind.CUT, *PROXIED] if self.host_links else []
         found += [TroubleKind.RELINK] if self.links else []
         found += [TroubleKind.FULL] if self.disks else []
         return found + ([TroubleKind.LOSE] if self.replicated else [])
 
     def target(self, kind: TroubleKind, rng: random.Random) -> tuple[str, ...]:
         match kind:
-            case TroubleKind.KILL | TroubleKind.RESTART | TroubleKind.PAUSE | TroubleKind.SHIFT:
-                return (rng.choice(self.hosts),)
-            case TroubleKind.CUT | TroubleKind.SLOW:
+            case TroubleKind.CUT | TroubleKind.SLOW | TroubleKind.LAG | TroubleKind.BREAK | TroubleKind.HALF_OPEN:
                 return rng.choice(self.host_links)
+            case TroubleKind.ONE_WAY | TroubleKind.MUTE:
+                return tuple(rng.sample(rng.choice(self.host_links), 2))
             case TroubleKind.FULL:
                 return (rng.choice(self.disks),)
             case TroubleKind.LOSE:
@@ -127,6 +157,8 @@ class Chances:
                 return (rng.choice(self.nodes),)
             case TroubleKind.RELINK:
                 return rng.choice(self.links)
+            case _:
+                return (rng.choice(self.hosts),)
 
 
 def deck(number: int, chances: Chances) -> list[tuple[TroubleKind, tuple[str, ...]]]:
@@ -156,7 +188,7 @@ def brief(seed: int, seconds: float, chances: Chances) -> list[Trouble]:
     for kind, target in cards:
         lasting = 1.0 if kind is TroubleKind.LOSE else 0.0 if kind is TroubleKind.KILL else LASTING
         span = LASTING_S if rng.random() < lasting else BRIEF_S
-        shift_ms = rng.choice((-SHIFT_MS, SHIFT_MS)) if kind is TroubleKind.SHIFT else 0
+        shift_ms = _shift_ms(kind, rng)
         at_s, lasts_s = round(rng.uniform(0.0, 0.8 * seconds), 2), round(rng.uniform(*span), 1)
         found.append(Trouble(at_s, kind, target, lasts_s, shift_ms))
     return sorted(found, key=lambda t: t.at_s)
@@ -176,6 +208,11 @@ def schedule(seed: int, seconds: float, chances: Chances, every_s: float = 3.0) 
         if busy.get(target, 0.0) > at_s:
             continue
         busy[target] = at_s + lasts_s + 1.0
-        shift_ms = rng.choice((-SHIFT_MS, SHIFT_MS)) if kind is TroubleKind.SHIFT else 0
+        shift_ms = _shift_ms(kind, rng)
         found.append(Trouble(round(at_s, 1), kind, target, lasts_s, shift_ms))
     return found
+
+
+def _shift_ms(kind: TroubleKind, rng: random.Random) -> int:
+    by = {TroubleKind.SHIFT: SHIFT_MS, TroubleKind.JUMP: JUMP_MS}.get(kind, 0)
+    return rng.choice((-by, by)) if by else 0

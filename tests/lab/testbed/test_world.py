@@ -15,7 +15,7 @@ from meander.run.connectors import sink_elsewhere, source_elsewhere
 
 
 def write(path: Path, query: str, results: list[world.Result]) -> None:
-    names = ("id", "value") if query == "large" else ("window_start", "value", "n", "total")
+    names = world.COLUMNS.get(query, ("window_start", "value", "n", "total"))
     lines = []
     for result in results:
         row = dict(zip(names, result, strict=True))
@@ -25,7 +25,7 @@ def write(path: Path, query: str, results: list[world.Result]) -> None:
     path.write_text("".join(lines))
 
 
-@pytest.mark.parametrize("query", list(world.QUERIES))
+@pytest.mark.parametrize("query", list(world.QUERIES | world.APPLIED))
 def test_results_are_compared_with_the_oracle(query: str, tmp_path: Path) -> None:
     rows = 4_000  # more than a minute of windows
     results = sorted(world.expected(query, rows).elements())
@@ -65,3 +65,13 @@ def test_with_replicas_nothing_is_on_a_site_that_others_do_not_reach(tmp_path: P
     assert sink_elsewhere(found.sinks["side"]) is None
     assert str(world.shared_results(tmp_path)) in found.sinks["side"].options["path"]
     assert load(world.write_world(tmp_path)).resilience.replication is ReplicationMode.OFF
+
+
+@pytest.mark.parametrize("query", list(world.QUERIES | world.APPLIED))
+def test_what_must_be_there_while_rows_come_grows_to_all_that_must_be_there(query: str) -> None:
+    """Nothing is asked for that later rows could still change."""
+    rows = 4_000
+    whole = world.expected(query, rows)
+    for count in range(0, rows, 37):
+        assert not world.closed(query, count) - whole
+    assert world.closed(query, rows) == whole or query in ("counts", "bursts")
