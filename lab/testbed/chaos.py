@@ -38,7 +38,7 @@ READY_S, FINISH_S = 600.0, 600.0
 TICK_S = 0.05
 SLOW_BYTES_PER_S = 8_000.0
 LAG_S, JITTER_S = 0.1, 0.4
-BOUNDED = ("--channel-budget", "30KB")
+BOUNDED = ("--channel-budget", "4KB")
 """So little that a link may be cut for longer than what waits for it has room."""
 POLL_S, SETTLED_S = 0.5, 2.0
 UP_S = 120.0
