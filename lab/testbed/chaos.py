@@ -37,6 +37,8 @@ READY_S, FINISH_S = 600.0, 600.0
 """The time that starting everything may take, and the time without a new result after which results count as lost."""
 TICK_S = 0.05
 SLOW_BYTES_PER_S = 8_000.0
+SLOW_DISK_MS = 700
+"""The time that each sync takes longer."""
 LAG_S, JITTER_S = 0.1, 0.4
 BOUNDED = ("--channel-budget", "4KB")
 """So little that a link may be cut for longer than what waits for it has room."""
@@ -207,6 +209,9 @@ class Chaos:
             case TroubleKind.SHIFT | TroubleKind.JUMP:
                 found.shift(host, trouble.shift_ms)
                 self._later(trouble.lasts_s, lambda: _done(lambda: found.shift(host, 0)))
+            case TroubleKind.SLOW_DISK:
+                found.slow_disk(host, SLOW_DISK_MS)
+                self._later(trouble.lasts_s, lambda: _done(lambda: found.slow_disk(host, 0)))
             case TroubleKind.FULL:
                 if not found.is_up(host):
                     return False

@@ -33,6 +33,7 @@ from meander.coordinator.directory.directory import CoordinatorDirectory, announ
 from meander.coordinator.membership.store import MembershipStore
 from meander.membership.addresses import INSECURE
 from meander.model.clock import VARIABLE, set_off, wall_clock_ms
+from meander.model.durable_files import SLOW_DISK
 from meander.model.errors import InputError
 
 API_PORT, RPC_PORT = 8420, 8430
@@ -106,6 +107,10 @@ class ProcessTestBed:
     def shift(self, host: str, off_ms: int) -> None:
         """The clock of a host is wrong by so much from now on."""
         set_off(self._clock(host), off_ms)
+
+    def slow_disk(self, host: str, slower_ms: int) -> None:
+        """Each sync of a host takes so much longer from now on."""
+        set_off(self._disk(host), slower_ms)
 
     def is_up(self, host: str) -> bool:
         """Whether a process runs and has come to the end of its start."""
@@ -235,11 +240,16 @@ class ProcessTestBed:
         if self.links is not None:
             command = self.links.command(host, command)
         self.shift(host, 0)
-        environment = {**environment, VARIABLE: str(self._clock(host)), INSECURE: "1"}
+        self.slow_disk(host, 0)
+        made_wrong = {VARIABLE: str(self._clock(host)), SLOW_DISK: str(self._disk(host))}
+        environment = {**environment, **made_wrong, INSECURE: "1"}
         self.processes[host] = Process(host, command, self.directory / "logs" / f"{host}.log", environment)
 
     def _clock(self, host: str) -> Path:
         return self.directory / f"{host}.clock"
+
+    def _disk(self, host: str) -> Path:
+        return self.directory / f"{host}.disk"
 
     def _coordinator(self) -> list[str]:
         where = [] if self.links is None else ["--host", self.links.address(HOME)]

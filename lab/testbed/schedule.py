@@ -48,6 +48,8 @@ class TroubleKind(StrEnum):
     """SIGKILL, and a new start on an empty disk."""
     FULL = "full"
     """A disk on which there is no room."""
+    SLOW_DISK = "slow_disk"
+    """A disk on which it takes long until something is written for good."""
     SHIFT = "shift"
     """A clock that jumps a little, and jumps back."""
     JUMP = "jump"
@@ -71,9 +73,10 @@ ONE_SIDED = (TroubleKind.ONE_WAY, TroubleKind.MUTE)
 PROXIED = (TroubleKind.SLOW, TroubleKind.LAG, TroubleKind.BREAK, TroubleKind.HALF_OPEN, *ONE_SIDED)
 """Trouble that proxies between hosts make."""
 CARDS = {
-    TroubleKind.PAUSE: 7,
+    TroubleKind.PAUSE: 5,
     TroubleKind.CUT: 6,
-    TroubleKind.FULL: 5,
+    TroubleKind.FULL: 4,
+    TroubleKind.SLOW_DISK: 3,
     TroubleKind.SHIFT: 3,
     TroubleKind.JUMP: 3,
     TroubleKind.SLOW: 3,
@@ -137,6 +140,7 @@ class Chances:
     def kinds(self) -> list[TroubleKind]:
         """The kinds of trouble that are possible here."""
         found = [TroubleKind.KILL, TroubleKind.RESTART, TroubleKind.PAUSE, TroubleKind.SHIFT, TroubleKind.JUMP]
+        found += [TroubleKind.SLOW_DISK]
         found += [TroubleKind.MOVE]
         found += [TroubleKind.CUT, *PROXIED] if self.host_links else []
         found += [TroubleKind.RELINK] if self.links else []

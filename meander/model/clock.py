@@ -11,6 +11,7 @@ import mmap
 import os
 import struct
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 VARIABLE = "MEANDER_CLOCK_FILE"
@@ -18,8 +19,7 @@ _OFF_MS = struct.Struct("<q")
 
 
 def wall_clock_ms() -> int:
-    now_ms = time.time_ns() // 1_000_000
-    return now_ms if _off is None else now_ms + int(_OFF_MS.unpack_from(_off)[0])
+    return time.time_ns() // 1_000_000 + _off_ms()
 
 
 def set_off(path: Path, off_ms: int) -> None:
@@ -34,11 +34,14 @@ def set_off(path: Path, off_ms: int) -> None:
         os.close(descriptor)
 
 
-def _mapped(name: str | None) -> mmap.mmap | None:
+def milliseconds_in(variable: str) -> Callable[[], int]:
+    """The milliseconds in the file that a variable of the environment names, as they are now; 0 without one."""
+    name = os.environ.get(variable)
     if not name:
-        return None
+        return lambda: 0
     with open(name, "rb") as file:
-        return mmap.mmap(file.fileno(), _OFF_MS.size, access=mmap.ACCESS_READ)
+        found = mmap.mmap(file.fileno(), _OFF_MS.size, access=mmap.ACCESS_READ)
+    return lambda: int(_OFF_MS.unpack_from(found)[0])
 
 
-_off = _mapped(os.environ.get(VARIABLE))
+_off_ms = milliseconds_in(VARIABLE)

@@ -7,13 +7,20 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from meander.model.clock import milliseconds_in
+
 BUFFERS_PER_CALL = 512  # below the usual limit of 1024 buffers per gathering write
 BYTES_PER_CALL = 512 * 1024
 """Larger writes make the kernel take larger free pages, which a virtual machine often has not touched yet: slower."""
+
+SLOW_DISK = "MEANDER_SLOW_DISK_FILE"
+"""Names a file of eight bytes, as that of the clock: by how many milliseconds each sync takes longer, in test beds."""
+_slower_ms = milliseconds_in(SLOW_DISK)
 
 
 class Files:
@@ -57,6 +64,8 @@ class Files:
 
     def sync(self, descriptor: int) -> None:
         """Returns when the file's content and size are on the disk; its name is not meant."""
+        if slower_ms := _slower_ms():
+            time.sleep(slower_ms / 1000)
         os.fdatasync(descriptor)
 
     def sync_directory(self, path: Path) -> None:
