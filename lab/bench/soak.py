@@ -105,7 +105,7 @@ def _settled(chaos: Chaos) -> world.Verdict:
 
 
 def reading(at_s: float, processes: Sequence[Process], directory: Path) -> Reading:
-    """What these processes and their children use now."""
+    """The use of these processes and their children now."""
     sessions = {process.number for process in processes}
     python = java = 0
     threads = files = 0

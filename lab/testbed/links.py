@@ -86,7 +86,7 @@ class NamespaceLinks:
         """`loss_percent` is for links that have none of their own; `ports` are those of each host that have proxies."""
         self.layout, self.can, self.loss_percent = layout, can, loss_percent
         self.proxies: Proxies | None = None
-        """What connections between hosts go through, where there are ports."""
+        """The proxies that connections between hosts go through, where there are ports."""
         self._mark = secrets.token_hex(2)
         self._numbers = {host: n for n, host in enumerate(layout.hosts, 1)}
         self._cables: dict[frozenset[str], _Cable] = {}

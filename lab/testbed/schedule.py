@@ -55,7 +55,7 @@ class TroubleKind(StrEnum):
     JUMP = "jump"
     """A clock that is wrong by an hour, and right again."""
     LAG = "lag"
-    """What goes between two hosts takes longer, and not equally long."""
+    """Bytes between two hosts take longer, and not equally long."""
     BREAK = "break"
     """Connections between two hosts are reset in the middle of a message."""
     HALF_OPEN = "half_open"
@@ -63,7 +63,7 @@ class TroubleKind(StrEnum):
     ONE_WAY = "one_way"
     """A host does not reach another one, which reaches it."""
     MUTE = "mute"
-    """What a host sends to another one is lost; what that sends comes."""
+    """Bytes from a host to another one are lost; those of that one come."""
     MOVE = "move"
     RELINK = "relink"
 
