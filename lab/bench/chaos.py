@@ -42,8 +42,8 @@ QUICK_DRILLS = (
     TroubleKind.PAUSE,
     TroubleKind.JUMP,
 )
-STANDSTILL_S = 60.0
-"""The longest time without a new result, once all trouble has ended, that is allowed."""
+STANDSTILL_S = 120.0
+"""The longest time without a new result, once all trouble has ended, that is allowed: starting Spark is part of it."""
 Progress = Callable[[str], None]
 
 

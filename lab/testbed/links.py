@@ -64,7 +64,10 @@ def capabilities() -> tuple[Can, str]:
         if _tc(name, "try0", "netem", "delay", "1ms", "rate", "100mbit"):
             return Can.CUT | Can.BANDWIDTH | Can.LATENCY, ""
         if _tc(name, "try0", "tbf", "rate", "100mbit", "burst", "32kb", "latency", "50ms"):
-            return Can.CUT | Can.BANDWIDTH, "this kernel has no `tc netem`: the test bed delays what goes over links, and loses nothing"
+            return (
+                Can.CUT | Can.BANDWIDTH,
+                "this kernel has no `tc netem`: the test bed delays what goes over links, and loses nothing",
+            )
         return Can.CUT, "this kernel has neither `tc netem` nor `tc tbf`: links are as fast as the machine"
     except InputError as error:
         return Can.NOTHING, f"cables cannot be laid here: {error}"
