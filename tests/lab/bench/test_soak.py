@@ -37,7 +37,7 @@ def test_a_run_that_stays_where_it_is_holds_and_says_its_slopes() -> None:
 
 @pytest.mark.parametrize("grows", ["python_mb", "java_mb", "disk_mb", "threads", "files"])
 def test_whatever_grows_is_a_target_that_does_not_hold(grows: str) -> None:
-    readings = [dataclasses.replace(flat(t), **{grows: round(100 * (1 + t / 50))}) for t in range(0, 100, 5)]
+    readings = [dataclasses.replace(flat(t), **{grows: round(1_000 * (1 + t / 50))}) for t in range(0, 100, 5)]
     missed = [target.name for target in report(readings).targets if not target.holds]
     assert len(missed) == 1
 
