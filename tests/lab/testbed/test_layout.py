@@ -108,6 +108,8 @@ def test_without_namespaces_nothing_is_cut(places: Layout) -> None:
         TroubleKind.RESTART,
         TroubleKind.PAUSE,
         TroubleKind.SHIFT,
+        TroubleKind.JUMP,
+        TroubleKind.SLOW_DISK,
         TroubleKind.MOVE,
         TroubleKind.RELINK,
     }
