@@ -78,7 +78,9 @@ def run(quick: bool, progress: Progress) -> Report:
 def _scheduled(plan: Plan, queries: dict[str, str], can: Can, disks: bool, found: _Found, progress: Progress) -> None:
     with tempfile.TemporaryDirectory(prefix="meander-chaos-") as work:
         try:
-            outcomes = run_schedules(Path(work), plan, can, _quietly(progress), disks=disks, queries=queries)
+            outcomes = run_schedules(
+                Path(work), plan, can, _quietly(progress), disks=disks, widely=True, queries=queries
+            )
         except ProcessTestBedError as error:  # the other groups have beds of their own
             found.fallen.append(f"seeds {plan.seeds[0]} to {plan.seeds[-1]}: {error}")
             progress(found.fallen[-1])

@@ -91,12 +91,15 @@ class Chaos:
         progress: Progress,
         shared: Path | None = None,
         queries: Collection[str] = tuple(world.QUERIES),
+        *,
+        widely: bool = False,
     ) -> None:
         """`shared` is where sites write results to that survive them, where they have replicas."""
         self.test_bed, self.rows, self.progress, self._shared = found, rows, progress, shared
         self.queries = queries
         disks, replicas = found.disks is not None, shared is not None
-        self.chances = Chances.of(found.layout, can, world.MOVABLE, world.RELINKED, disks=disks, replicas=replicas)
+        places = (world.MOVABLE, world.RELINKED)
+        self.chances = Chances.of(found.layout, can, *places, disks=disks, replicas=replicas, widely=widely)
         self._undo: list[tuple[float, int, Callable[[], bool]]] = []
         """The times of repairs, each with a function that returns whether it worked."""
         self._numbers = itertools.count()
@@ -346,9 +349,11 @@ def world_on_a_bed(
     session_timeout_ms: int = 3_000,
     disks: bool = False,
     replicas: bool = False,
+    widely: bool = False,
     queries: Mapping[str, str] = world.QUERIES,
 ) -> Iterator[Chaos]:
-    """A test bed on which the queries run. With `replicas` sites have some, and their disks are lost, too."""
+    """A test bed on which the queries run. With `replicas` sites have some, and their disks are lost, too; `widely` is
+    as in `Chances`."""
     topology = world.write_world(directory, replicas=replicas)
     places = layout(load(topology).topology, {site: list(nodes) for site, nodes in world.SITES.items()})
     with process_test_bed(
@@ -368,7 +373,7 @@ def world_on_a_bed(
         progress("deploying")
         found.wait_settled(queries, READY_S)
         shared = world.shared_results(directory) if replicas else None
-        yield Chaos(found, world.SensorRows(directory), can, progress, shared, tuple(queries))
+        yield Chaos(found, world.SensorRows(directory), can, progress, shared, tuple(queries), widely=widely)
         found.kill()  # everything is compared: nobody needs to leave in order
 
 
@@ -381,6 +386,7 @@ def run(
     session_timeout_ms: int = 3_000,
     disks: bool = False,
     replicas: bool = False,
+    widely: bool = False,
     queries: Mapping[str, str] = world.QUERIES,
 ) -> list[ScheduleOutcome]:
     """Schedules one after the other on one test bed; gives an outcome for each time that results were compared.
@@ -388,7 +394,7 @@ def run(
     It ends with the first one that is not good: what comes after it would say nothing. Results that are there then are
     kept.
     """
-    options = {"session_timeout_ms": session_timeout_ms, "disks": disks, "replicas": replicas}
+    options = {"session_timeout_ms": session_timeout_ms, "disks": disks, "replicas": replicas, "widely": widely}
     with world_on_a_bed(directory, can, progress, **options, queries=queries) as chaos:  # type: ignore[arg-type]
         outcomes: list[ScheduleOutcome] = []
         begun = time.monotonic()

@@ -84,7 +84,7 @@ def run(
 ) -> list[Drill]:
     """Drills on one test bed; ends with the first one after which something is missing, double or wrong."""
     found: list[Drill] = []
-    with world_on_a_bed(directory, can, progress, disks=disks, queries=queries) as chaos:
+    with world_on_a_bed(directory, can, progress, disks=disks, widely=True, queries=queries) as chaos:
         for trouble in troubles(chaos.chances, kinds, times):
             outcome = drill(chaos, trouble)
             progress(f"drill {trouble.kind} could not be made" if outcome is None else str(outcome))

@@ -121,6 +121,8 @@ class Chances:
     """Hosts whose disk can be full."""
     replicated: tuple[str, ...] = ()
     """Hosts whose disk can be lost, as others have replicas."""
+    clocks_jump: bool = False
+    """Whether clocks can be wrong by an hour."""
 
     @staticmethod
     def of(
@@ -131,16 +133,19 @@ class Chances:
         *,
         disks: bool = False,
         replicas: bool = False,
+        widely: bool = False,
     ) -> Chances:
+        """With `widely`, clocks also jump by an hour, and the coordinator's disk is full, too."""
         host_links, sites = tuple(w.ends for w in layout.links) if Can.CUT in can else (), tuple(layout.sites)
         hosts, places = (HOME, *sites), (tuple(nodes), tuple(links))
-        return Chances(hosts, host_links, *places, hosts if disks else (), sites if replicas else ())
+        full = (hosts if widely else sites) if disks else ()
+        return Chances(hosts, host_links, *places, full, sites if replicas else (), widely)
 
     @property
     def kinds(self) -> list[TroubleKind]:
         """The kinds of trouble that are possible here."""
-        found = [TroubleKind.KILL, TroubleKind.RESTART, TroubleKind.PAUSE, TroubleKind.SHIFT, TroubleKind.JUMP]
-        found += [TroubleKind.SLOW_DISK]
+        found = [TroubleKind.KILL, TroubleKind.RESTART, TroubleKind.PAUSE, TroubleKind.SHIFT, TroubleKind.SLOW_DISK]
+        found += [TroubleKind.JUMP] if self.clocks_jump else []
         found += [TroubleKind.MOVE]
         found += [TroubleKind.CUT, *PROXIED] if self.host_links else []
         found += [TroubleKind.RELINK] if self.links else []

@@ -98,6 +98,6 @@ def test_fifty_brief_schedules_have_every_kind_of_trouble_several_times(can: Can
     assert killed == {HOME, *world.SITES}
 
 
-def chances_here(can: Can, disks: bool, *, replicas: bool = False) -> Chances:
+def chances_here(can: Can, disks: bool, *, replicas: bool = False, widely: bool = False) -> Chances:
     places = layout(read(world.TOPOLOGY).topology, {site: list(nodes) for site, nodes in world.SITES.items()})
-    return Chances.of(places, can, world.MOVABLE, world.RELINKED, disks=disks, replicas=replicas)
+    return Chances.of(places, can, world.MOVABLE, world.RELINKED, disks=disks, replicas=replicas, widely=widely)

@@ -10,7 +10,7 @@ from tests.lab.testbed.test_chaos import chances_here
 
 
 def test_each_kind_is_drilled_as_often_as_asked_for_and_against_different_targets() -> None:
-    chances = chances_here(Can.CUT | Can.BANDWIDTH, True)
+    chances = chances_here(Can.CUT | Can.BANDWIDTH, True, widely=True)
     found = list(drills.troubles(chances, list(TroubleKind), 8))
     assert found == list(drills.troubles(chances, list(TroubleKind), 8))
     assert {t.kind for t in found} == set(chances.kinds)
