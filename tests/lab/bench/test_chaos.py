@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from lab.bench import chaos
+from lab.testbed import drills
 from lab.testbed.process_test_bed import ProcessTestBedError
 
 
@@ -16,6 +17,7 @@ def test_a_bed_that_does_not_last_is_a_target_that_does_not_hold(monkeypatch: py
         raise ProcessTestBedError("home ended by itself")
 
     monkeypatch.setattr(chaos, "run_schedules", fall)
+    monkeypatch.setattr(drills, "run", lambda *given, **options: [])
     said: list[str] = []
     report = chaos.run(quick=True, progress=said.append)
     assert said[0] == "seeds 1 to 20: home ended by itself"
