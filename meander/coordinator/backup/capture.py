@@ -78,7 +78,7 @@ class Backups:
         files += [
             found
             for path in other_files(self._home.directory)
-            if path != self._home.network_keys
+            if path not in (self._home.network_keys, self._home.secret)  # what proves identity is made or learned anew
             if (found := self._linked(path, into / "files")) is not None
         ]
         ledger = into / "ledger.db"

@@ -172,6 +172,11 @@ def test_a_directory_without_a_coordinator_is_saved_and_put_back_by_commands(
     home: CoordinatorDirectory, tmp_path: Path
 ) -> None:
     archive, target = tmp_path / "backup.tar", tmp_path / "restored"
+    members = MembershipStore(home.ledger)
+    members.pass_of(members.make_token("west", ["e0"], 1, "test"))
+    members.close()
+    assert home.secret.exists()
+    assert home.network_keys.exists()
     told = json.loads(run("backup", "-d", home.directory, "-o", archive, "--json"))
     assert told["bytes"] == archive.stat().st_size
     assert archive.stat().st_mode & 0o777 == 0o600
@@ -179,6 +184,8 @@ def test_a_directory_without_a_coordinator_is_saved_and_put_back_by_commands(
     json.loads(run("restore", archive, "-d", target, "--json"))
     assert Tokens.load(target / "tokens.json").listed() == Tokens.load(home.tokens).listed()
     assert (target / "topology.yaml").read_text() == home.topology.read_text()
+    identity = {home.secret.name, home.network_keys.name}
+    assert identity.isdisjoint(path.name for path in target.iterdir()), "what proves identity is in no backup"
     with pytest.raises(InputError, match="this is there already; choose another name"):
         run("backup", "-d", home.directory, "-o", archive)
     with held(home), pytest.raises(InputError, match="a coordinator runs here already"):

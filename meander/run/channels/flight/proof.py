@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from meander.model.clock import wall_clock_ms
 from meander.model.locks import lock
 
 COORDINATOR = "coordinator"
@@ -40,7 +41,15 @@ SKEW_S = 3600
 """The difference between clocks that a proof's end is given."""
 MOST_CONNECTIONS, WINDOW = 10_000, 4_096
 """Connections of one client whose numbers are known; how far a request's number may be behind the newest one."""
+_RUNNING = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""A clock that goes on while the machine sleeps, where there is one."""
+_BEGUN_S, _RUNNING_S = wall_clock_ms() / 1000, time.clock_gettime(_RUNNING)
 _NEW, _SCHEME, _SEALED = "2.", "Meander ", "sealed:"
+
+
+def steady_s() -> float:
+    """The time, by a clock that does not jump while this process runs: nobody is shut out when somebody sets it."""
+    return _BEGUN_S + time.clock_gettime(_RUNNING) - _RUNNING_S
 
 
 def key_of(token: str) -> str:
@@ -55,7 +64,7 @@ def former_key_of(token: str) -> str:
 
 def end_of_proofs(now_s: float | None = None) -> int:
     """The time until which proofs that are made now are good."""
-    return (int(time.time() if now_s is None else now_s) // PERIOD_S + 2) * PERIOD_S
+    return (int(steady_s() if now_s is None else now_s) // PERIOD_S + 2) * PERIOD_S
 
 
 def proof(key: str, peer: str, until: int | None = None) -> str:
@@ -104,7 +113,7 @@ class ProofChecker:
     """Checks what clients show at one site; from any thread."""
 
     def __init__(
-        self, key: str, former: Callable[[], str | None] = lambda: None, clock: Callable[[], float] = time.time
+        self, key: str, former: Callable[[], str | None] = lambda: None, clock: Callable[[], float] = steady_s
     ) -> None:
         """`former` gives the key of the former kind while the coordinator is of the version before, else None."""
         self._key, self._former, self._clock = key, former, clock

@@ -144,3 +144,11 @@ def test_what_is_kept_is_of_use_to_its_owner_only() -> None:
     assert opened(key_of("another token"), kept) is None
     assert opened(KEY, kept[:-4] + "AAA=") is None
     assert opened(KEY, "what a version before kept") == "what a version before kept"
+
+
+def test_a_clock_that_is_set_shuts_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    east, requests = ProofChecker(KEY), ClientProof(proof(KEY, "west"))
+    monkeypatch.setattr("time.time", lambda: NOW * 2)
+    monkeypatch.setattr("time.time_ns", lambda: int(NOW * 2e9))
+    assert east.is_shown("west", requests.shown())
+    assert east.is_shown("west", ClientProof(proof(KEY, "west")).shown())
