@@ -47,6 +47,7 @@ def test_a_site_goes_on_with_a_restored_coordinator_and_refuses_the_one_before(
         assert answer.exit_code == 0, answer.output
 
         found.submit("SELECT id FROM noise WHERE value > 8 INTO side", "late")  # of which the backup knows nothing
+        until(lambda: (found.ask("/queries/late") or {"status": "waiting"})["status"] != "waiting", found.logs)
         write_rows(tmp_path, "noise", 250, 400)
         found.wait_for("home", "counts", "out", 60)
         found.coordinator.kill()
