@@ -429,11 +429,11 @@ def test_a_change_that_cannot_begin_keeps_no_other_from_beginning(
     plane = MovingPlane(tmp_path, spark, runner, "CREATE QUERY fast AS SELECT id FROM cars WHERE speed > 10 INTO one;")
     broken = True
 
-    def install(plan: GlobalPlan, fragments: Iterable[Fragment], *rest: Any) -> Installation:
+    def install(plan: GlobalPlan, fragments: Iterable[Fragment], *rest: Any, **named: Any) -> Installation:
         found = list(fragments)
         if broken and any("rain" in repr(plan[o].spec) for f in found for o in f.operators):
             raise KeyError("no such template")
-        return real_install(plan, found, *rest)
+        return real_install(plan, found, *rest, **named)
 
     monkeypatch.setattr(participants, "install", install)
     wet = sql("CREATE QUERY wet AS SELECT mm * 2 AS twice FROM rain WHERE mm > 1 INTO two;", STREAMS, SINKS).queries
