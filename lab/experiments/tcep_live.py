@@ -231,7 +231,7 @@ class LiveStage:
 @contextmanager
 def on_stage(spark: SparkSession, scene: Scene, directory: Path, emulated: bool = True) -> Iterator[LiveStage]:
     """Starts the queries with the first mechanism, and stops them in the end."""
-    catalog = Catalog(road.topology(ROOM, scene.slower), scene.streams(), dict(road.SINKS))
+    catalog = Catalog(road.topology(ROOM, scene.slower), scene.streams(), dict(road.SINKS), rules=0)
     library = {name: mechanism(name) for name in dict.fromkeys((scene.source, scene.target, "bottom_up"))}
     engine = Engine(catalog, PerQuery(library, scene.source))
     host = Host(HostOptions(directory / "host", scene.slots), spark)

@@ -81,7 +81,7 @@ class RoadWorld:
     unplaced: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        self.catalog = Catalog(road.topology(), road.streams(), dict(road.SINKS))
+        self.catalog = Catalog(road.topology(), road.streams(), dict(road.SINKS), rules=0)
         self.counting = Counting(self.library, "bottom_up" if "bottom_up" in self.library else next(iter(self.library)))
         self.engine = Engine(self.catalog, self.counting, seed=self.seed)
         self.foresight = CatalogForesight(self.catalog, self.library, seed=self.seed)
