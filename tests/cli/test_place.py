@@ -91,9 +91,9 @@ def test_says_what_moved_and_why(files: Path, capsys: pytest.CaptureFixture[str]
     )
     assert place(files, "-e", events, "--explain") == 0
     shown = capsys.readouterr().out
-    assert "1000 ms  operator 2 (filter v < 3) moved from edge to spare: link edge to cloud removed" in shown
-    assert "2000 ms  operator 2 (filter v < 3) moved from spare to edge: link edge to cloud added" in shown
-    assert "4000 ms  operator 2 (filter v < 3) removed from edge: query slow removed" in shown
+    assert "1000 ms  operator 2 (filter v < 3.0D) moved from edge to spare: link edge to cloud removed" in shown
+    assert "2000 ms  operator 2 (filter v < 3.0D) moved from spare to edge: link edge to cloud added" in shown
+    assert "4000 ms  operator 2 (filter v < 3.0D) removed from edge: query slow removed" in shown
     assert "1 queries in 1 shared plans" in shown
     assert "5 events in 5 batches" in shown
 
@@ -103,7 +103,7 @@ def test_waiting_operators_are_listed_with_their_reasons(files: Path, capsys: py
     assert place(files, "-e", events) == 0
     shown = capsys.readouterr().out
     assert "waiting: " in shown
-    assert "(filter v < 3): " in shown
+    assert "(filter v < 3.0D): " in shown
     assert "no path leads from sensor to cloud" in shown
 
 

@@ -1,7 +1,8 @@
-"""Narrow inputs: columns that nobody above reads do not reach joins, patterns, windows and unions.
+"""Narrow inputs: columns that nobody above reads do not reach joins, patterns and unions.
 
 A projection of the user's own gives only the columns that are read. Where there is none, one is put before the operator
-if that makes rows clearly smaller: it is one more operator to place.
+if that makes rows clearly smaller: it is one more operator to place. None is put before a window aggregate: that keeps
+no rows, and a projection beside it would take the room in which it could be near its sources itself.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ class _Narrowing:
                 kept = tuple(c for c in named if c.name in self.wanted[number])
                 return self._add(Map(_columns(kept, names)), {c.name: c.name for c in kept}, below)
             case WindowAggregate(window, keys, aggregates, lateness):
-                below, names = self._narrowed(inputs[0], reads[0])
+                below, names = self.new[inputs[0]]
                 again = WindowAggregate(window, _columns(keys, names), _columns(aggregates, names), lateness)
                 return self._add(again, {n: n for n in own}, below)
             case Union():

@@ -138,7 +138,7 @@ def test_every_protocol_has_a_prediction_and_its_bytes_are_those_of_what_it_move
     with_state = found["at_once"]
     assert with_state.bytes == 100_000 + 600 * len(with_state.operators)
     assert with_state.overlap_s == 0.0
-    assert found["sms_concurrent"].stop_s == plane.predictor.pace.phase_s, "only what has no state stops, for a moment"
+    assert found["sms_concurrent"].stop_s == 0.0, "what only windows read begins beside, as they do"
     assert found["mfgs_sequential"].seconds > found["mfgs_concurrent"].seconds > with_state.seconds
 
 
