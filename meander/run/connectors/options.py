@@ -43,7 +43,12 @@ SINK_OPTIONS = (
     ),
     ConnectorOption("retries", "how often a write that failed is tried again before the sink binding is paused", "5"),
     ConnectorOption("backoff", "how long the first of these waits; each one waits twice as long", "200 ms"),
-    ConnectorOption("late", "another sink, which gets the tuples that came too late for the query's windows", "none"),
+    ConnectorOption(
+        "late",
+        "another sink, which gets the tuples that came too late for the query's windows; for `meander run` only, "
+        "a service counts them",
+        "none",
+    ),
 )
 """Options that every sink has."""
 
