@@ -1,4 +1,5 @@
-"""Two thousand schedules of everything that can happen to a loop: what runs is what the catalog says, all the time.
+"""A thousand schedules of everything that can happen to a loop, or as many as `MEANDER_SCHEDULES` says: what runs is
+what the catalog says, all the time.
 
 A schedule that fails says what happened in it; `Schedule.drawn(directory, seed)` plays it again. Seeds of faults that
 are mended are named in `test_faults.py`.
@@ -6,13 +7,14 @@ are mended are named in `test_faults.py`.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from tests.coordinator.loop.schedules import ALL_MECHANISMS, Schedule
 
-SCHEDULES, TOGETHER = 2_000, 50
+SCHEDULES, TOGETHER = int(os.environ.get("MEANDER_SCHEDULES", 1_000)), 50
 WIDE, WIDE_TOGETHER = 200, 25
 PARTED, PARTED_TOGETHER = 60, 20
 UNSOLVED = {1524}
