@@ -20,15 +20,19 @@ from tests.run.reference import Row
 FRAGMENTS = 50
 AGGREGATES = (
     "count(*) AS c, sum(v) AS sv, avg(v) AS av, min(v) AS lo, max(v) AS hi, stddev(v) AS dv, "
-    "count(DISTINCT s) AS ns, count_if(v > 0) AS ni, var_samp(v) AS vs, "
+    "count_if(v > 0) AS ni, var_samp(v) AS vs, "
     "var_pop(v) AS vp, stddev_pop(v) AS dp, bool_and(v < 40) AS ba, bool_or(v > 40) AS bo, bit_xor(k) AS bx, "
     "bit_and(k) AS bn, min_by(s, v) AS mb, max_by(s, v) AS xb, sort_array(collect_list(s)) AS cl, "
     "sort_array(collect_set(s)) AS cs, "
     "count(*) FILTER (WHERE s = 'x') AS cx, sum(v) FILTER (WHERE s != 'x') AS sx, "
-    "max_by(s, v) FILTER (WHERE s != 'x') AS mx, count(DISTINCT s) FILTER (WHERE v > 0) AS cd, "
-    "sum(DISTINCT k) AS sk, avg(DISTINCT k) AS ak, sum(DISTINCT v) AS sd, avg(DISTINCT v) AS ad, "
+    "max_by(s, v) FILTER (WHERE s != 'x') AS mx, "
     "median(v) AS md, percentile(v, 0.95) AS pc, percentile(k, 0) AS p0, percentile(k, 1) AS p1"
 )
+DISTINCT = (
+    ", count(DISTINCT s) AS ns, count(DISTINCT s) FILTER (WHERE v > 0) AS cd, "
+    "sum(DISTINCT k) AS sk, avg(DISTINCT k) AS ak, sum(DISTINCT v) AS sd, avg(DISTINCT v) AS ad"
+)
+"""Not in sessions: there Spark may count a value twice if a session was put together from parts (3 for x, x and y)."""
 WINDOWS = {
     "TUMBLING(700 ms)": "window(at, '700 milliseconds')",
     "SLIDING(900 ms, 300 ms)": "window(at, '900 milliseconds', '300 milliseconds')",
@@ -65,8 +69,8 @@ def assert_same(mine: dict[int, Rows], theirs: dict[int, Rows], seed: int) -> No
 
 @pytest.mark.parametrize("window", WINDOWS)
 def test_aggregates(spark: SparkSession, window: str, seed: int) -> None:
-    rng = random.Random(seed)
-    plan = plan_of(f"SELECT window_start, window_end, k, {AGGREGATES} FROM a WINDOW {window} GROUP BY k INTO out")
+    rng, aggregates = random.Random(seed), AGGREGATES + ("" if window.startswith("SESSION") else DISTINCT)
+    plan = plan_of(f"SELECT window_start, window_end, k, {aggregates} FROM a WINDOW {window} GROUP BY k INTO out")
     bound = bind(plan.operators, plan.inputs)
     table = table_of(bound, 0, [tuples(rng, 5) for _ in range(FRAGMENTS)])
     made = Driver(spark, bound, FRAGMENTS).step({0: table}, np.full(FRAGMENTS, END))
@@ -75,7 +79,7 @@ def test_aggregates(spark: SparkSession, window: str, seed: int) -> None:
     ).createOrReplaceTempView("native_a")
     native = WINDOWS[window].partition("(")[0]
     result = spark.sql(
-        f"SELECT {FRAGMENT}, {native}.start, {native}.end, k, {AGGREGATES} FROM native_a "
+        f"SELECT {FRAGMENT}, {native}.start, {native}.end, k, {aggregates} FROM native_a "
         f"GROUP BY {FRAGMENT}, {WINDOWS[window]}, k"
     )
     assert_same(column_rows(made[bound.template.outputs[0]]), native_rows(result), seed)
