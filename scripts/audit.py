@@ -41,7 +41,7 @@ def pinned(text: str) -> list[tuple[str, str]]:
 
 
 def ask(name: str, version: str) -> Any:
-    """What the index says of one version; raises OSError when it cannot be asked."""
+    """The index's answer about one version; raises OSError when it cannot be asked."""
     url = f"{os.environ.get('MEANDER_AUDIT_INDEX') or PyPI.pypi_url}/{name}/{version}/json"
     with urllib.request.urlopen(url, timeout=ASK_S) as response:
         return json.load(response)

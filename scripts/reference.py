@@ -197,7 +197,7 @@ def settings_reference() -> str:
 
 
 def roles_reference() -> str:
-    """Who may ask for what, found out by asking with a token of each role."""
+    """The roles that may ask for each thing, found out by asking with a token of each role."""
     lines = [
         "# Roles",
         "",

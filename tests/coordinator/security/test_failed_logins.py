@@ -1,4 +1,4 @@
-"""Who tries token after token: answered a few times, written down fewer times, and then told to wait."""
+"""Clients that try token after token: answered a few times, written down fewer times, and then told to wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What nobody but its owner may read: closed when it is found open, and a key that was open is not used."""
+"""Files that only their owner may read: closed when it is found open, and a key that was open is not used."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Voter:
 
 
 class Active:
-    """What a coordinator writes, and what leaves it."""
+    """The writes of a coordinator, and the results that leave it."""
 
     def __init__(self, fleet: Fleet, home: CoordinatorDirectory) -> None:
         self.home, self._fleet = home, fleet
@@ -174,7 +174,7 @@ def _refusal(answers: Mapping[str, str | None]) -> str | None:
 
 
 def read(home: CoordinatorDirectory) -> tuple[list[int], int, list[str]]:
-    """What a copy has: results in the store, batches in the ledger, lines of the file."""
+    """The contents of a copy: results in the store, batches in the ledger, lines of the file."""
     store = Store.open(home.host / "store")
     ids = store.exchange.read(OUT, 0, store.exchange.tail(OUT)).table
     store.close()

@@ -1,4 +1,4 @@
-"""What a soak sees of processes, and when it says that something grows."""
+"""Measures that a soak takes of processes, and the growth that it reports."""
 
 from __future__ import annotations
 
