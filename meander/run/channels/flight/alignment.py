@@ -14,7 +14,7 @@ from typing import NamedTuple
 from meander.model.errors import InputError
 from meander.model.ids import ChannelId
 from meander.run.store.commit import Commit, Realign, Renumber
-from meander.run.store.incarnations import Lineage, common, newest
+from meander.run.store.incarnations import Incarnation, Lineage, common, newest
 from meander.run.store.records.transport import CopyRecord
 from meander.run.store.store import Store
 
@@ -68,6 +68,8 @@ def align(store: Store, channel: ChannelId, copy: CopyState, *, is_given_away: b
                 copy.tail - first,
             )
             store.commit(Commit(renumber=(Renumber(channel, first, copy.tail),)))
+        if shared < copy.tail == copy.head <= log.head:  # both have lost something, and nothing in between is left
+            return (Incarnation(newest(log.lineage), copy.tail),)
         return log.lineage
 
 

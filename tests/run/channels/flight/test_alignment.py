@@ -173,6 +173,22 @@ def test_a_reader_that_lost_what_the_sender_let_go_of_says_so_and_goes_on(pair: 
     assert pair.pulling.metrics.missing == 5
 
 
+@pytest.mark.parametrize(("head", "left"), [(10, 5), (12, 3)])
+def test_a_reader_and_a_log_that_had_both_lost_something_asked_each_other_for_ever(
+    pair: Pair, head: int, left: int
+) -> None:
+    pair.write(0, 5)
+    pair.remember()
+    pair.write(5, 5)
+    pair.pull()
+    assert len(pair.rest()) == 10
+    pair.power_failure()
+    pair.write(100, 10)
+    pair.sender.store.commit(Commit(consumed={LOG: head}))  # by a reader of which only an older copy came back
+    pair.pull()
+    assert pair.rest() == list(range(110 - left, 110))
+
+
 def test_with_durability_disk_nothing_leaves_a_host_before_it_is_on_the_disk(tmp_path: Path) -> None:
     stores = {n: Store.open(tmp_path / n, StoreOptions(Durability.DISK)) for n in ("sender", "reader")}
     sender, reader = (Place(name, store).open() for name, store in stores.items())
